@@ -1,0 +1,1 @@
+"""The frozen values that flow between the stages: evidence → facts → waits → graph → verdict."""
