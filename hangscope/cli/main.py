@@ -91,8 +91,8 @@ def main(argv: Sequence[str], own_process: bool = False) -> int:
         parser = build_parser()
         arguments, rest = parser.parse_known_args(list(argv))
         if rest and arguments.run is not agent.run:
-            hint = f" (a pid goes behind -p: {_for_pid(rest[0])})" if rest[0].isdigit() else ""
-            parser.error("unrecognized arguments: " + " ".join(rest) + hint)
+            advice = f" (a pid goes behind -p: {_for_pid(rest[0])})" if rest[0].isdigit() else ""
+            parser.error("unrecognized arguments: " + " ".join(rest) + advice)
     except SystemExit as wanted:  # argparse has printed the help, the version or what is wrong
         return wanted.code if isinstance(wanted.code, int) else 2
     arguments.own_process, arguments.rest = own_process, rest

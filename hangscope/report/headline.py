@@ -69,7 +69,7 @@ def _tail(verdict: Verdict) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def stuck_for(verdict: Verdict, now: datetime.datetime | None = None) -> str | None:
+def stuck_for(verdict: Verdict) -> str | None:
     """``stuck 14 min`` from ``stuck_since``, or None where nothing tells the age."""
     if not verdict.stuck_since:
         return None
@@ -79,7 +79,7 @@ def stuck_for(verdict: Verdict, now: datetime.datetime | None = None) -> str | N
         return None
     if since.tzinfo is None:
         since = since.replace(tzinfo=datetime.timezone.utc)
-    moment = now or _captured_at(verdict) or datetime.datetime.now(datetime.timezone.utc)
+    moment = _captured_at(verdict) or datetime.datetime.now(datetime.timezone.utc)
     return f"stuck {duration(max(0.0, (moment - since).total_seconds()))}"
 
 
