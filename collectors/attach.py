@@ -47,19 +47,26 @@ class Task(NamedTuple):
     """A SIGSTOP is queued for it."""
 
 
-def read_tasks(pid: int, proc: str = "/proc") -> Dict[int, Task]:
-    """Every thread of a process by tid, {} when it is gone. Waits for nothing."""
+def read_tasks(pid: int, proc: str = "/proc", known: Optional[Dict[int, Task]] = None) -> Dict[int, Task]:
+    """Every thread of a process by tid, {} when it is gone. Waits for nothing.
+
+    ``known``: an earlier look. A thread that has not run since is as it was, and only its clock is read: to
+    stop, to end or to sleep elsewhere it has to run. Not for a look that must see who traces it.
+    """
     tasks = {}
     for tid in procfs.tasks(pid, proc):
-        task = read_task(f"{proc}/{pid}/task/{tid}", tid)
+        task = read_task(f"{proc}/{pid}/task/{tid}", tid, known.get(tid) if known else None)
         if task is not None:
             tasks[tid] = task
     return tasks
 
 
-def read_task(place: str, tid: int) -> Optional[Task]:
+def read_task(place: str, tid: int, known: Optional[Task] = None) -> Optional[Task]:
     """The thread whose directory is ``place``; None when it has ended."""
-    status, ran = b"\n" + _read(place + "/status"), _read(place + "/schedstat").split()
+    ran = _read(place + "/schedstat").split()
+    if known is not None and known.state != "R" and len(ran) == 3 and known.clock[:2] == (ran[0], ran[2]):
+        return known
+    status = b"\n" + _read(place + "/status")
     state = _field(status, b"\nState:\t")
     if not state:
         return None

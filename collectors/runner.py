@@ -13,6 +13,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from . import guarded
 
+DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 LINGER = 0.1
 """Seconds that the pipes of a command that has ended may stay silent before they are left."""
 
@@ -85,29 +87,37 @@ def run(
     except OSError as error:
         return Completed("missing", None, b"", f"{argv[0]}: {error.strerror or error}".encode(), False, 0.0)
     guarded.running.append(command.pid)
-    out, err, refusal = _Tail(cap), _Tail(1 << 16), _Tail(1 << 12)
+    out, err = _Tail(cap), _Tail(1 << 16)
     gone, code, in_time = False, None, False
     try:
-        tails = {command.out: out, command.err: err, command.refusal: refusal}
+        tails = {command.out: out, command.err: err}
         in_time = _drain(command.pid, tails, deadline) and _exits(command.pid, deadline)
     finally:
-        for descriptor in (command.out, command.err, command.refusal):
+        for descriptor in (command.out, command.err):
             os.close(descriptor)
         gone, code = _end(command.pid, in_time, grace)
         guarded.running.remove(command.pid)
-    status = _status(in_time, gone, code, refusal.value())
-    stderr = refusal.value() if status == "missing" else err.value()
-    code = None if status == "missing" else code
-    return Completed(status, code, out.value(), stderr, out.truncated, time.monotonic() - start)
+    seconds = time.monotonic() - start
+    refusal = _refusal(err.value())
+    if in_time and gone and refusal is not None:
+        return Completed("missing", None, b"", b"%s: %s" % (os.fsencode(argv[0]), refusal), False, seconds)
+    status = _status(in_time, gone, code)
+    return Completed(status, code, out.value(), err.value(), out.truncated, seconds)
 
 
-def _status(in_time: bool, gone: bool, code: Optional[int], refusal: bytes) -> str:
+def _refusal(stderr: bytes) -> Optional[bytes]:
+    """Why the shell could not load the program; None when it did."""
+    said = stderr.rstrip().rsplit(b"\n", 2)
+    if said[-1].decode("ascii", "replace") != NOT_STARTED:
+        return None
+    return said[-2].rsplit(b": ", 1)[-1] if len(said) > 1 else b"it could not be loaded"
+
+
+def _status(in_time: bool, gone: bool, code: Optional[int]) -> str:
     if not gone:
         return "abandoned"
     if not in_time:
         return "timeout"
-    if refusal:
-        return "missing"
     return "ok" if code == 0 else "failed"
 
 
@@ -117,43 +127,60 @@ class _Command(NamedTuple):
     pid: int
     out: int
     err: int
-    refusal: int
-    """Closed by a successful exec; else it brings the reason."""
+
+
+SHELL = "/bin/sh"
+NOT_STARTED = "hangscope: the shell could not start it"
+LOAD = f"""trap 'echo "{NOT_STARTED}" >&2' EXIT; exec "$0" "$@\""""
+"""What the shell runs: a successful exec drops the trap with the shell."""
 
 
 def _start(argv: List[str], env: Optional[Dict[str, str]]) -> _Command:
-    """Forks and lets the child load the program. Raises OSError when there is no pipe or process."""
+    """Starts a shell, which loads the program, in a group of its own, with null input, default signals and no
+    other file. Raises OSError when there is no pipe or process.
+
+    A spawn waits until what it starts has been loaded: for the shell that is at once, for a program on a dead
+    mount it would be for ever. A fork does not wait, but copies the page tables of the whole agent: several
+    milliseconds, for every process of the job. Where there is no shell, the program is spawned directly.
+    """
     ends: List[int] = []
     try:
-        for _ in range(3):
+        for _ in range(2):
             ends += os.pipe()
-        pid = os.fork()
+        files = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, ends[1], 1),
+            (os.POSIX_SPAWN_DUP2, ends[3], 2),
+            *((os.POSIX_SPAWN_CLOSE, number) for number in _inherited()),
+        ]
+        through = [SHELL, "-c", LOAD] if os.path.exists(SHELL) else []
+        command = [*through, *argv]
+        pid = os.posix_spawnp(
+            command[0],
+            command,
+            os.environ if env is None else env,
+            file_actions=files,
+            setpgroup=0,
+            setsigmask=(),
+            setsigdef=DEFAULT_SIGNALS,
+        )
     except OSError:
         for descriptor in ends:
             os.close(descriptor)
         raise
-    if pid == 0:
-        _exec(argv, env, ends[1], ends[3], ends[5])
-    for descriptor in (ends[1], ends[3], ends[5]):
-        os.close(descriptor)
-    return _Command(pid, ends[0], ends[2], ends[4])
+    os.close(ends[1])
+    os.close(ends[3])
+    return _Command(pid, ends[0], ends[2])
 
 
-def _exec(argv: List[str], env: Optional[Dict[str, str]], out: int, err: int, refusal: int) -> None:
-    """In the child: a session of its own, null input, default signals, no other file; never returns."""
-    try:
-        try:
-            os.setsid()
-            os.dup2(out, 1)
-            os.dup2(err, 2)
-            guarded.keep_only(1, 2, refusal)
-            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_DFL)
-            os.execvpe(argv[0], argv, os.environ if env is None else env)
-        except OSError as error:
-            os.write(refusal, f"{argv[0]}: {error.strerror or error}".encode("utf-8", "replace"))
-    finally:
-        os._exit(127)
+def _inherited() -> List[int]:
+    """Files beyond 0 to 2 that a started program would get: those that this process was started with."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
 
 
 def _drain(pid: int, tails: Dict[int, _Tail], deadline: float) -> bool:

@@ -6,7 +6,8 @@ the threads stopped, and only where every thread sleeps in a wait known to be in
 ``stacks`` runs these steps for many processes at once. Python >= 3.8.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import attach, guarded, p2p_locals, procfs, py_spy, thread_ids
 from .attach import Task
@@ -47,6 +48,8 @@ class StackRead:
         self.after: Dict[int, Task] = {}
         self.failure: Optional[py_spy.Dump] = None
         """The last dump that failed, None after one that did not."""
+        self.dumped: Optional[Tuple[float, float]] = None
+        """When the first py-spy began and the last one ended, monotonic seconds."""
         self.pause: Optional[float] = None
         self.notes: List[str] = []
         self.with_locals = False
@@ -93,16 +96,8 @@ class StackRead:
     def ask(self, with_locals: bool = False) -> Answer:
         """A dump that stops nothing."""
         before = attach.read_tasks(self.target.pid, self.ctx.proc)
-        timeout = self.ctx.remaining(NONBLOCKING_TIMEOUT)
-        dump = py_spy.dump(
-            self.program,
-            self.subject,
-            timeout,
-            with_locals=with_locals,
-            proc=self.ctx.proc,
-            known=self._known,
-        )
-        return Answer(dump, before, attach.read_tasks(self.target.pid, self.ctx.proc))
+        dump = self._dump(NONBLOCKING_TIMEOUT, with_locals=with_locals)
+        return Answer(dump, before, attach.read_tasks(self.target.pid, self.ctx.proc, before))
 
     def stop_and_ask(self) -> Optional[Answer]:
         """A dump of stopped threads, where that is safe at this moment; None where it is not."""
@@ -111,12 +106,23 @@ class StackRead:
             self.notes.append(f"not dumped with its threads stopped: {why}")
             return None
         before = attach.read_tasks(self.target.pid, self.ctx.proc)
-        timeout = self.ctx.remaining(BLOCKING_TIMEOUT)
-        dump = py_spy.dump(
-            self.program, self.subject, timeout, blocking=True, proc=self.ctx.proc, known=self._known
-        )
+        dump = self._dump(BLOCKING_TIMEOUT, blocking=True)
         self.pause = max(self.pause or 0.0, dump.seconds)
         return Answer(dump, before, attach.settled(self.target.pid, before, self.ctx.proc))
+
+    def _dump(self, timeout: float, blocking: bool = False, with_locals: bool = False) -> py_spy.Dump:
+        began = time.monotonic()
+        dump = py_spy.dump(
+            self.program,
+            self.subject,
+            self.ctx.remaining(timeout),
+            blocking=blocking,
+            with_locals=with_locals,
+            proc=self.ctx.proc,
+            known=self._known,
+        )
+        self.dumped = (self.dumped[0] if self.dumped else began, time.monotonic())
+        return dump
 
     # Steps that think.
 

@@ -159,6 +159,7 @@ def _cell(read: StackRead) -> Result:
         "mode": read.mode,
         "tries": read.tries,
         "locals": read.with_locals,
+        "dumped": None if read.dumped is None else [round(moment, 6) for moment in read.dumped],
         "pause_ns": None if read.pause is None else int(read.pause * 1e9),
         "threads": threads,
         "after": attach.states(read.after),

@@ -103,8 +103,6 @@ class Session:
         elif kind == "failed":
             self.failure = str(event.get("text"))
         show_event(self.progress, event, self.verbose)
-        if kind == "sample-start":
-            _load_analysis()
 
     def _until(self, reached: Callable[[], bool]) -> None:
         """Listens to the agent until it got there. Raises ``_Over`` when that cannot come any more."""
@@ -256,12 +254,8 @@ class Session:
         return msgspec.structs.replace(captured, evidence=evidence, verdict=_analyze(evidence))
 
 
-def _load_analysis() -> None:
-    """Loads the analysis while the agent is at work, and not before: evidence perishes, libraries do not."""
-    from ..analyzers import analysis  # noqa: F401
-
-
 def _analyze(evidence: Evidence, provisional: bool = False) -> Verdict:
+    # loaded when the first sample is in: before, it would take a processor away from the stacks
     from ..analyzers.analysis import analyze
 
     return analyze(evidence, provisional=provisional)

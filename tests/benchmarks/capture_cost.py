@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import compileall
 import itertools
+import json
 import os
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ from typing import NamedTuple
 import hangscope
 from hangscope.bundle.reader import read_bundle
 from hangscope.collectors import py_spy, stacks
+from hangscope.model.evidence import Shard
 
 from .plain_job import plain_job
 
@@ -30,14 +32,15 @@ STACKS_BAR = 1.3
 EVIDENCE_BAR = 3.0
 COMMAND_SECONDS = 10.0
 SAMPLES = 2
-GAP = 0.1
+GAP = 2.0
+"""Seconds between the samples: as a user gets them."""
 
 
 class Cost(NamedTuple):
     """Seconds of one capture, gaps left out."""
 
     stacks: float
-    """The stack stage."""
+    """The stack stage: from the first py-spy to the last, over the samples."""
     evidence: float
     """From the agent's first act to its last artifact."""
     command: float
@@ -85,7 +88,16 @@ def captured(pid: int, directory: str) -> Cost:
     dumped = [cell for cell in shard.cells if cell.collector == "stacks"]
     assert {cell.status for cell in dumped} <= {"ok", "partial"}, "stacks that failed cost nothing"
     evidence = max(artifact.monotonic for artifact in shard.artifacts) - shard.node.monotonic - gaps
-    return Cost(sum(cell.seconds for cell in dumped), evidence, whole)
+    return Cost(stack_stage(shard), evidence, whole)
+
+
+def stack_stage(shard: Shard) -> float:
+    """Seconds from the first py-spy to the last, summed over the samples."""
+    spans: dict[int, list[float]] = {}
+    for artifact in shard.artifacts:
+        if artifact.collector == "stacks":
+            spans.setdefault(artifact.sample, []).extend(json.loads(artifact.data)["dumped"])
+    return sum(max(moments) - min(moments) for moments in spans.values())
 
 
 def compared(bares: Sequence[float], costs: Sequence[Cost]) -> list[Line]:
@@ -126,7 +138,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--threads", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     program = py_spy.find()
     if program is None:

@@ -45,7 +45,25 @@ def test_a_signal_is_a_negative_return_code():
 def test_a_program_that_does_not_exist():
     done = runner.run(["no-such-program-here"], 5)
     assert (done.status, done.returncode) == ("missing", None)
-    assert done.complaint() == "no-such-program-here: No such file or directory"
+    assert done.complaint() == "no-such-program-here: not found"
+
+
+def test_a_file_that_is_no_program(tmp_path):
+    (tmp_path / "tool").write_text("data")
+    done = runner.run([str(tmp_path / "tool")], 5)
+    assert (done.status, done.complaint()) == ("missing", f"{tmp_path}/tool: Permission denied")
+
+
+def test_where_there_is_no_shell(monkeypatch):
+    monkeypatch.setattr(runner, "SHELL", "/nonexistent/sh")
+    assert runner.run(["echo", "hello"], 5).stdout == b"hello\n"
+    done = runner.run(["no-such-program-here"], 5)
+    assert (done.status, done.complaint()) == ("missing", "no-such-program-here: No such file or directory")
+
+
+def test_what_the_program_itself_says_is_not_taken_for_the_shells():
+    done = shell("echo 'hangscope: something' >&2; exit 127")
+    assert (done.status, done.returncode) == ("failed", 127)
 
 
 def test_both_pipes_are_drained_together():
@@ -93,12 +111,12 @@ def test_closed_pipes_are_not_the_end():
     assert late.status == "timeout" and late.seconds < 5
 
 
-def test_environment_session_input_and_files():
+def test_environment_group_input_and_files():
     read_end, write_end = os.pipe()
     os.set_inheritable(write_end, True)
     try:
         done = shell(
-            "echo $COLOUR; cat; ls -l /proc/self/fd; cut -d' ' -f6 /proc/self/stat", env={"COLOUR": "red"}
+            "echo $COLOUR; cat; ls -l /proc/self/fd; cut -d' ' -f5 /proc/self/stat", env={"COLOUR": "red"}
         )
         held = os.readlink(f"/proc/self/fd/{write_end}")
     finally:
@@ -107,12 +125,12 @@ def test_environment_session_input_and_files():
     lines = done.stdout.decode().splitlines()
     assert lines[0] == "red"
     assert held not in done.stdout.decode()
-    assert int(lines[-1]) != os.getsid(0)
+    assert int(lines[-1]) != os.getpgrp()
 
 
 def test_emulated_program_on_a_dead_mount(monkeypatch):
     """An exec that never returns: the deadline holds all the same."""
-    monkeypatch.setattr(os, "execvpe", lambda *_: time.sleep(60))
+    monkeypatch.setattr(runner, "LOAD", "sleep 60")
     done = runner.run(["/dead/mount/tool"], 0.3)
     assert done.status == "timeout" and done.seconds < 3
 
@@ -144,11 +162,11 @@ def test_an_interrupt_ends_the_command(monkeypatch):
 
 
 def test_no_process_left_to_start_one(monkeypatch):
-    def refuse():
+    def refuse(*_, **__):
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     before = len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(os, "posix_spawnp", refuse)
     done = runner.run(["true"], 1)
     assert done.status == "missing" and done.complaint() == "true: Resource temporarily unavailable"
     assert len(os.listdir("/proc/self/fd")) == before

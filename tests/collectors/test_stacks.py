@@ -39,10 +39,13 @@ def test_a_quiet_process_is_read_without_being_stopped(tmp_path: Path) -> None:
     with victims.victim(SLEEPER_AND_SPINNER) as pid:
         victims.wait_until(lambda: all(victims.state(pid, tid) == "S" for tid in tasks(pid)))
         ctx = context(pid, py_spy=spy.path)
+        before = time.monotonic()
         result = stacks.COLLECTOR.collect(ctx, ctx.targets[0])
         assert (result.status, result.reason) == (OK, None)
         found = body(result)
         assert (found["mode"], found["tries"], found["pause_ns"]) == ("nonblocking", 1, None)
+        began, ended = found["dumped"]
+        assert before <= began < ended <= time.monotonic()
         assert functions(ctx, result)["sleeper"][0] == "sleeper"
         assert functions(ctx, result)["MainThread"][-1] == "<module>"
         assert set(found["after"]) == {str(tid) for tid in tasks(pid)}
