@@ -274,6 +274,7 @@ def test_interrupted_while_a_reader_cannot_be_killed(tmp_path: pathlib.Path) -> 
             process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
             readers: list[int] = []
             wait_until(lambda: bool(readers.extend(_waiting_for_fuse(process.pid)) or readers), 30)
+            time.sleep(1)  # until the file system has taken the request, its reader can still be killed
             started = children_of(process.pid)
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=30)
