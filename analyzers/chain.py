@@ -7,8 +7,10 @@ from ..model.verdict import ChainLink
 from .finding import Finding
 from .graph import Built
 from .graph.devices import CARRIES
+from .graph.operations import UNKNOWN_MEMBERS
 from .graph.slots import Slot
 from .job import Job
+from .naming import known, pid_text
 from .places import place, shown, source_text
 from .solve import Solution
 
@@ -92,6 +94,8 @@ def _link(edge: Edge, following: Edge | None, built: Built, solution: Solution, 
             and (end.host, end.pid) == (source.host, source.pid)
         ):
             what = f"its own thread {end.label}"
+        elif end.id == UNKNOWN_MEMBERS:
+            what = f"{_what(target, slot)}; {end.label}"
         else:
             what = f"{_what(target, slot)}, {_missing(target, following)} {_name(end, job)}"
     else:
@@ -133,11 +137,12 @@ def _name(node: Node, job: Job) -> str:
 def _who(node: Node, job: Job) -> str:
     """``rank 2, thread offload (pid 4711)``, ``rank 2's dataloader (pid 4805)`` or ``pid 71, tee``."""
     if node.rank is None:
-        return f"pid {node.pid}, {node.label}"
+        return f"{pid_text(node.pid)}, {node.label}"
     process = job.by_pid.get((node.host or "", node.pid or -1))
+    number = f" ({pid_text(node.pid)})" if known(node.pid) is not None else ""
     if process is not None and process.role != "rank":
-        return f"rank {node.rank}'s {process.role} (pid {node.pid})"
-    return f"rank {node.rank}, thread {node.label} (pid {node.pid})"
+        return f"rank {node.rank}'s {process.role}{number}"
+    return f"rank {node.rank}, thread {node.label}{number}"
 
 
 def _end(node: Node, job: Job) -> ChainLink | None:

@@ -7,7 +7,7 @@ import msgspec
 from ..model.graph import Node, Root
 from ..model.ranges import ranks_phrase
 from ..model.verdict import Kind, RootType
-from ..model.waits import WaitKind
+from ..model.waits import Wait, WaitKind
 from .devices import is_gpu
 from .finding import Finding, blocked_at
 from .graph import Built
@@ -231,10 +231,15 @@ class Classifier:
 def _opaque(node: Node) -> str:
     wait = node.wait
     if wait is None or wait.kind is WaitKind.UNKNOWN:
-        return f"what rank {node.rank} waits for could not be told"
+        return f"what rank {node.rank} waits for{_at(wait)} could not be told"
     if wait.kind is WaitKind.ENTERING:
         return f"whether rank {node.rank} has joined {wait.operation or 'the operation'} could not be told"
     return f"rank {node.rank}: {wait.why or wait.kind.value}, whom that waits for is not known"
+
+
+def _at(wait: Wait | None) -> str:
+    frame = (wait.caller or wait.frame) if wait is not None else None
+    return f" in {frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})" if frame is not None else ""
 
 
 def _resource_type(node: Node) -> RootType:

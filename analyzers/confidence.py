@@ -54,6 +54,8 @@ def _common(job: Job, membership: Membership, presences: dict[int, Presence]) ->
         caps.append(("medium", "the number of ranks of the job is not known"))
     if job.doubled:
         caps.append(("medium", "several processes claim one rank"))
+    if job.capture.loose:
+        caps.append(("medium", "saved stack dumps show neither all threads nor what the kernel says of them"))
     if membership.gpu:
         caps.append(("medium", "evidence of NCCL groups has not been tried on enough real hangs"))
     return caps

@@ -15,6 +15,7 @@ from .finding import Finding, blocked_at, merged
 from .graph import Built
 from .hard import hard_nodes
 from .job import COMMUNICATION, Job
+from .nameless import nameless, nameless_doubt
 from .recorder import Records
 from .since import Since, stuck_since
 from .slow import Calm, calm
@@ -110,7 +111,7 @@ def _proven(job: Job, solution: Solution, made: Decision, first: Finding) -> Dec
     if first.hard:
         return msgspec.structs.replace(made, watched=job.capture.samples > 1)
     since = made.since
-    aged = since is not None and since.age >= PATIENCE and (since.basis == "recorder" or not first.live)
+    aged = since is not None and since.age >= PATIENCE and (since.basis != "output" or not first.live)
     long = job.observed >= PATIENCE and job.capture.samples > 1
     more = not (aged or long)
     moved = _moves(solution, first)
@@ -181,10 +182,9 @@ def _nobody(job: Job, built: Built, solution: Solution, findings: list[Finding])
     unseen = tuple(sorted({rank for finding in findings for rank in finding.unknown}))
     rested = calm(job, built, solution)
     if not any(job.threads(process) for process in job.ranks.values()):
-        nameless = sum(p.role == "rank" and p.rank is None and bool(job.threads(p)) for p in job.processes)
         doubt = "no rank of the job was captured"
-        if nameless:
-            doubt = f"{nameless} ranks were captured, and nothing tells their numbers (they have no RANK)"
+        if nameless(job):
+            doubt = nameless_doubt(job)
         return Decision(kind="undecided", finding=None, doubts=doubt, also_unknown=unseen, calm=rested)
     blocked = [f for f in findings if f.kind == "rank-blocked" and not f.live and f.wait is not None]
     if rested.moves:
@@ -207,5 +207,8 @@ def _nobody(job: Job, built: Built, solution: Solution, findings: list[Finding])
     ]
     if pending and any(node.id not in solution.released for node in pending):
         doubt = "ranks wait in communication, and nothing shows for whom"
+        return Decision(kind="undecided", finding=None, doubts=doubt, calm=rested)
+    if job.capture.loose and any(finding.live for finding in findings):
+        doubt = "ranks run in the program's own code, and one look does not tell whether they move"
         return Decision(kind="undecided", finding=None, doubts=doubt, calm=rested)
     return Decision(kind="not-stuck", finding=None, calm=rested)

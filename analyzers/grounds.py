@@ -11,6 +11,7 @@ from .classes import rank_classes
 from .graph.operations import slot_label
 from .graph.resources import is_full
 from .graph.slots import Slot
+from .naming import known, pid_text
 from .places import place, shown
 
 CLASSES = 6
@@ -27,11 +28,12 @@ def evidence(context: Context, explained: tuple[EvidenceLine, ...]) -> tuple[Evi
         wait = node.wait
         if wait is None:
             continue
-        rank = f"rank {node.rank}" if node.rank is not None else f"pid {node.pid}"
+        rank = f"rank {node.rank}" if node.rank is not None else pid_text(node.pid)
         where = place(shown(wait))
         thread = context.thread(node)
-        state = f", state {thread.state}" if thread is not None else ""
-        text = f"{rank}, {node.label} (tid {node.tid}){state}: {wait.why or wait.kind.value}"
+        state = f", state {thread.state}" if thread is not None and thread.state != "?" else ""
+        number = f" (tid {node.tid})" if known(node.tid) is not None else ""
+        text = f"{rank}, {node.label}{number}{state}: {wait.why or wait.kind.value}"
         if where and where not in text:
             text += f" at {where}"
         ref = (

@@ -70,6 +70,9 @@ IDLE = frozenset({WaitKind.SERVICE, WaitKind.TRANSPORT_IDLE, WaitKind.RUNTIME})
 ENDED = {"T": WaitKind.STOPPED, "t": WaitKind.TRACED, "Z": WaitKind.DEAD, "X": WaitKind.DEAD}
 """States that decide by themselves, whatever the frames say."""
 
+MOST_RANKS = 1 << 17
+"""No job has more; a larger number in a saved dump is no rank."""
+
 UNCLASSIFIED = Wait(kind=WaitKind.UNKNOWN, released_by=ReleasedBy.NOBODY, resolved=False)
 
 
@@ -87,7 +90,7 @@ class Job:
         self.by_pid: dict[Key, Process] = {(p.node, p.pid): p for p in self.processes}
         self.ranks, self.doubled = _ranks(self.processes)
         self.world_size = capture.world_size or _agreed_world(self.ranks)
-        self.members = tuple(range(self.world_size)) if self.world_size else tuple(sorted(self.ranks))
+        self.members = tuple(range(self.world_size)) if self.world_size else _members(capture, self.ranks)
         self._children: dict[Key, list[Process]] = {}
         for process in self.processes:
             self._children.setdefault((process.node, process.ppid), []).append(process)
@@ -165,6 +168,13 @@ def _ranks(processes: tuple[Process, ...]) -> tuple[dict[int, Process], tuple[in
                 continue
         ranks[process.rank] = process
     return ranks, tuple(sorted(doubled))
+
+
+def _members(capture: Capture, ranks: Mapping[int, Process]) -> tuple[int, ...]:
+    """The captured ranks. Of saved dumps, of which somebody chose some, the lower ones must be there too."""
+    if capture.loose and ranks and max(ranks) < MOST_RANKS:
+        return tuple(range(max(ranks) + 1))
+    return tuple(sorted(ranks))
 
 
 def _age_key(process: Process) -> tuple[float, int, int]:

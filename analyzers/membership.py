@@ -32,15 +32,17 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     """Every group has the whole world as members (a single one does)."""
     gpu: bool
     source: str
+    past_start: frozenset[int] = frozenset()
+    """Ranks whose threads cannot be counted, and which stand in an operation of some group."""
 
     @property
     def formed_anywhere(self) -> bool:
         """True once any captured rank has made a group."""
-        return any(self.groups.values())
+        return any(self.groups.values()) or bool(self.past_start)
 
     def formed(self, rank: int) -> bool:
         """True once the rank has made its first group."""
-        return self.groups.get(rank, 0) > 0
+        return self.groups.get(rank, 0) > 0 or rank in self.past_start
 
 
 def formed_groups(job: Job, process: Process) -> int:
@@ -57,7 +59,8 @@ def membership_of(job: Job) -> Membership:
         rank: formed_groups(job, process) for rank, process in job.ranks.items() if job.threads(process)
     }
     formed = {rank: count for rank, count in groups.items() if count}
-    single = bool(formed) and set(formed.values()) == {1}
+    blind = _blind(job)
+    single = bool(formed) and set(formed.values()) == {1} and not blind
     gpu = any(
         thread.comm.startswith(GPU_GROUP_THREAD)
         for process in job.ranks.values()
@@ -65,8 +68,12 @@ def membership_of(job: Job) -> Membership:
     )
     shares = {} if single else _shares(job, formed)
     others = set(job.members)
-    everyone = single or (bool(formed) and all(shares[rank] >= others - {rank} for rank in formed))
-    if single:
+    everyone = single or (
+        bool(formed) and not blind and all(shares[rank] >= others - {rank} for rank in formed)
+    )
+    if blind:
+        source = "a dump without native threads does not tell which process groups there are"
+    elif single:
         source = "one group thread in every rank: a single process group"
     elif everyone:
         source = "each pair of ranks has one connection a group: every group has all ranks"
@@ -75,7 +82,35 @@ def membership_of(job: Job) -> Membership:
         source = f"{low if low == high else f'{low}-{high}'} process groups a rank, their members unknown"
     else:
         source = "no process group has been formed"
-    return Membership(groups=groups, shares=shares, single=single, everyone=everyone, gpu=gpu, source=source)
+    return Membership(
+        groups=groups,
+        shares=shares,
+        single=single,
+        everyone=everyone,
+        gpu=gpu,
+        source=source,
+        past_start=frozenset(rank for rank in blind if _operates(job, job.ranks[rank])),
+    )
+
+
+def _blind(job: Job) -> frozenset[int]:
+    """Ranks of saved dumps that list Python's threads only: a back end's threads are never among those."""
+    if not job.capture.loose:
+        return frozenset()
+    return frozenset(
+        rank
+        for rank, process in job.ranks.items()
+        if not any(
+            thread.native and not thread.stack and thread.tid != process.pid
+            for thread in job.threads(process).values()
+        )
+    )
+
+
+def _operates(job: Job, process: Process) -> bool:
+    """It stands in an operation, which only a rank with a formed group can."""
+    kinds = {job.wait(process, tid).kind for tid in job.communicating(process)}
+    return bool(kinds - {*FORMING, WaitKind.STORE, WaitKind.DEVICE})
 
 
 def _shares(job: Job, formed: dict[int, int]) -> dict[int, frozenset[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..model.graph import Node
 from ..model.ranges import ranks_phrase
 from ..model.verdict import MissingFact
 from ..model.waits import WaitKind
@@ -9,6 +10,8 @@ from .causes.interface import Context
 from .devices import unplaced
 from .graph.slots import P2P, STORE, UNNAMED
 from .job import COMMUNICATION
+from .nameless import which_rank
+from .naming import known, pid_argument, pid_text
 
 IMPORTANT = ("threads", "stacks", "process", "memory", "recorder")
 RECORDER = "torch._C._distributed_c10d._WorkerServer('127.0.0.1', 0)  # in every rank; then capture again"
@@ -19,6 +22,7 @@ def missing_facts(context: Context) -> tuple[MissingFact, ...]:
     """The most decisive first."""
     facts = [
         *_doubled(context),
+        *which_rank(context.job),
         *_ptrace(context),
         *_unseen(context),
         *_recorder(context),
@@ -34,7 +38,9 @@ def _capture(context: Context) -> str:
     job = context.job.capture.job
     pid = next((context.job.ranks[rank].pid for rank in sorted(context.job.ranks)), None)
     return (
-        f"hangscope capture -p {pid}" if pid is not None else f"hangscope capture --job local:{job or 'NAME'}"
+        f"hangscope capture -p {pid}"
+        if known(pid) is not None
+        else f"hangscope capture --job local:{job or 'NAME'}"
     )
 
 
@@ -49,7 +55,7 @@ def _unseen(context: Context) -> list[MissingFact]:
             MissingFact(
                 what=f"threads and stacks of rank {presence.rank}",
                 why=presence.why,
-                command=f"sudo hangscope capture -p {presence.process.pid}",
+                command=f"sudo hangscope capture -p {pid_argument(presence.process.pid)}",
             )
         )
     if absent:
@@ -101,16 +107,29 @@ def _recorder(context: Context) -> list[MissingFact]:
     return [
         MissingFact(
             what=f"the flight recorder of {ranks_phrase(lacking)}",
-            why="stacks do not tell the process group, nor the sequence number, of an operation",
+            why="stacks do not tell the process group, nor the sequence number, of an operation"
+            + _unused_dumps(context),
             command=RECORDER,
         )
     ]
 
 
+def _unused_dumps(context: Context) -> str:
+    """Dumps that were found and do not count (stale, cut, of another moment): why, in a few words."""
+    told = [
+        note for note in context.job.capture.notes if "/recorder_files/" in note or "/recorder_pipe/" in note
+    ]
+    if not told:
+        return ""
+    reasons = dict.fromkeys(note.partition(": ")[2].removesuffix("; not used") for note in told)
+    count = "a dump was found, but" if len(told) == 1 else f"{len(told)} dumps were found, but"
+    return f"; {count} {'; '.join(list(reasons)[:2])}"
+
+
 def _opaque(context: Context) -> list[MissingFact]:
     facts = []
     refused = {node for node, _why in context.job.capture.missing_ptrace}
-    for node in context.solution.nodes.values():
+    for node in sorted(context.solution.nodes.values(), key=_entering):
         wait = node.wait
         if node.type != "thread" or node.id in context.solution.released or wait is None:
             continue
@@ -118,18 +137,24 @@ def _opaque(context: Context) -> list[MissingFact]:
             continue
         if wait.kind not in (WaitKind.UNKNOWN, WaitKind.ENTERING) or node.pid is None:
             continue
-        thread = context.thread(node)
-        safe = thread is not None and thread.state not in ("D", "T", "t")
+        seen = context.thread(node)
+        safe = seen is not None and seen.state not in ("D", "T", "t")
         command = (
-            f"py-spy dump --native --pid {node.pid}"
+            f"py-spy dump --native --pid {pid_argument(node.pid)}"
             if safe
             else f"cat /proc/{node.pid}/task/{node.tid}/stack"
         )
-        what = f"the native stack of thread {node.tid} of " + (
-            f"rank {node.rank}" if node.rank is not None else f"pid {node.pid}"
+        thread = f"thread {node.tid}" if known(node.tid) is not None else node.label
+        what = f"the native stack of {thread} of " + (
+            f"rank {node.rank}" if node.rank is not None else pid_text(node.pid)
         )
         facts.append(MissingFact(what=what, why="its frames do not tell what it waits for", command=command))
     return (facts + _peers(context))[:4]
+
+
+def _entering(node: Node) -> bool:
+    """Those that are on the way into an operation come last: they wait for the others."""
+    return node.wait is not None and node.wait.kind is WaitKind.ENTERING
 
 
 def _peers(context: Context) -> list[MissingFact]:
@@ -143,7 +168,7 @@ def _peers(context: Context) -> list[MissingFact]:
             MissingFact(
                 what=f"the other rank of rank {node.rank}'s {wait.kind.value}",
                 why="its integers (src, dst) were not captured",
-                command=f"py-spy dump --locals --nonblocking --pid {node.pid}",
+                command=f"py-spy dump --locals --nonblocking --pid {pid_argument(node.pid)}",
             )
         )
     return facts

@@ -78,7 +78,9 @@ def _functions(stack: Stack) -> list[tuple[str, str]]:
 
 
 def _sources_known(stack: Stack) -> bool:
-    return bool(stack) and all(f.source is not None or f.library is not None for f in stack)
+    return bool(stack) and all(
+        f.library is not None or (f.source is not None and not f.source.alone) for f in stack
+    )
 
 
 def _innermost_loop(stack: Stack) -> tuple[int, int] | None:

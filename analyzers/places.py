@@ -10,6 +10,7 @@ from .devices import gpu_name
 from .finding import Finding
 from .graph.draft import thread_name
 from .job import Job
+from .naming import known
 from .presence import Presence
 from .solve import Solution
 
@@ -89,8 +90,8 @@ def _absent(job: Job, finding: Finding, presence: Presence) -> RootEntry:
     return RootEntry(
         type="rank",
         rank=presence.rank,
-        node=presence.node,
-        pid=process.pid if process is not None else None,
+        node=presence.node or None,
+        pid=known(process.pid) if process is not None else None,
         role=process.role if process is not None else None,
         state=state,
         wait=presence.being,
@@ -113,12 +114,12 @@ def _thread(job: Job, finding: Finding, node: Node) -> RootEntry:
     return RootEntry(
         type=type,
         rank=rank,
-        node=node.host,
-        pid=node.pid,
-        tid=tid,
+        node=node.host or None,
+        pid=known(node.pid),
+        tid=known(tid),
         thread=thread_name(process, tid, job) if process is not None and tid is not None else None,
         role=process.role if process is not None else "outside",
-        state=thread.state if thread is not None else None,
+        state=thread.state if thread is not None and thread.state != "?" else None,
         wait=wait.value if wait is not None else None,
         at=place(frame),
         source=source_text(frame),

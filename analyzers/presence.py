@@ -13,6 +13,7 @@ import msgspec
 from ..model.facts import Process, Ref, ThreadSample
 from .job import Job
 from .membership import formed_groups, is_store, store_ports
+from .naming import process_text
 
 Being = Literal["alive", "stopped", "frozen", "dead", "gone", "never", "unknown"]
 ABSENT: frozenset[Being] = frozenset({"stopped", "frozen", "dead", "gone", "never"})
@@ -137,11 +138,11 @@ def _perhaps(job: Job, presence: Presence) -> Presence:
     nameless = [process for process in job.processes if process.role == "rank" and process.rank is None]
     if not nameless:
         return presence
-    pids = ", ".join(str(process.pid) for process in nameless[:4])
+    pids = ", ".join(process_text(process) for process in nameless[:4])
     known = {(process.node, process.pid) for process in nameless}
     said = [c.reason for c in job.capture.cells if (c.node, c.pid) in known and c.collector == "stacks"]
     because = next((f" ({reason})" for reason in said if reason), "")
-    why = f"it may be pid {pids}, whose rank could not be read{because}"
+    why = f"it may be {pids}, whose rank could not be read{because}"
     refs = tuple(process.ref for process in nameless if process.ref is not None)
     return msgspec.structs.replace(presence, why=why, refs=refs, node=nameless[0].node)
 

@@ -16,6 +16,7 @@ from ..model.waits import WaitKind
 from .job import BLOCKED, COMMUNICATION, LIVE, Job
 from .membership import is_store, store_ports
 from .moved import left_its_place, loop_moved, loops_of, waits_in_loop
+from .ras_moved import launched
 
 FUTEX_CALLS = (202, 98)
 """The number of ``futex`` on x86-64 and on aarch64."""
@@ -44,6 +45,7 @@ class Progress:
         self._rank_pids = {(p.node, p.pid): rank for rank, p in job.ranks.items()}
         self._shared = _shared_targets(job)
         self._store_ports = store_ports(job)
+        self._launched = launched(job.capture)
         self._common_loops: frozenset[tuple[str, str, int]] | None = None
 
     def rank(self, rank: int) -> Motion:
@@ -58,6 +60,9 @@ class Progress:
         recorder = _recorders(process.recorders)
         if recorder.moved:
             return recorder
+        more = self._launched.get((process.node, process.pid))
+        if more is not None:
+            return Motion(moved=True, text=f"RAS: it launched {more.more} more operations", ref=more.ref)
         samples = process.samples
         for earlier, later in itertools.pairwise(samples):
             for motion in (
@@ -199,9 +204,10 @@ def _shared_targets(job: Job) -> frozenset[tuple[str, str]]:
 
 
 def _recorders(recorders: tuple[Recorder, ...]) -> Motion:
-    if len(recorders) < 2:
+    answers = [recorder for recorder in recorders if recorder.live]
+    if len(answers) < 2:
         return Motion()
-    first, last = recorders[0], recorders[-1]
+    first, last = answers[0], answers[-1]
     if _state(first) == _state(last):
         return Motion(moved=False, text="its flight recorder stood still", ref=last.ref)
     return Motion(moved=True, text="its flight recorder advanced", ref=last.ref)

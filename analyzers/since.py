@@ -11,23 +11,29 @@ from .job import Job
 
 
 class Since(msgspec.Struct, frozen=True, kw_only=True):
-    """``wall``: seconds since the epoch; ``age``: seconds before the last sample."""
+    """``wall``: seconds since the epoch, None where undated; ``age``: seconds before the last sample."""
 
-    wall: float
+    wall: float | None
     age: float
     source: str
-    basis: Literal["recorder", "output"]
+    basis: Literal["recorder", "output", "told"]
+    """``told``: other evidence than this capture says so."""
 
 
 def last_wall(job: Job) -> float | None:
-    """Wall time of the newest sample of any process, seconds since the epoch."""
-    return max((s.wall for process in job.processes for s in process.samples[-1:]), default=None)
+    """Wall time of the newest sample of any process, seconds since the epoch; None where none is dated."""
+    walls = (s.wall for process in job.processes for s in process.samples[-1:])
+    return max((wall for wall in walls if wall > 0), default=None)
 
 
 def stuck_since(job: Job, built: Built, victims: tuple[int, ...]) -> Since | None:
     """When the last of the waiting ranks entered its operation; else the newest output of any rank. None
     when neither was captured."""
     wall = last_wall(job)
+    told = job.capture.stuck_for
+    if told is not None:
+        begun = wall - told if wall is not None else None
+        return Since(wall=begun, age=told, source="a time-out that was reported", basis="told")
     if wall is None:
         return None
     waiting = set(victims)

@@ -111,4 +111,4 @@ def _in_order(majority: Part, minority: Part) -> bool:
 
 
 def _loops(frame: Frame) -> bool:
-    return frame.source is None or bool(frame.source.loops)
+    return frame.source is None or frame.source.alone or bool(frame.source.loops)

@@ -44,7 +44,7 @@ def verdict_of(context: Context, *, provisional: bool = False) -> Verdict:
         waiting=_waiting(context, initiators),
         unknown=_unknown(context),
         stragglers=decision.calm.stragglers if decision.calm is not None and decision.kind == "slow" else (),
-        stuck_since=_iso(since.wall) if since is not None else None,
+        stuck_since=_iso(since.wall) if since is not None and since.wall is not None else None,
         stuck_since_source=since.source if since is not None else None,
         roots=roots,
         chain=chain(job, finding, context.built, context.solution) if finding is not None else (),

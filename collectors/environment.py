@@ -8,7 +8,7 @@ import json
 import time
 from typing import Optional, Sequence
 
-from . import ahead, live_environment, nccl_log, procfs, redact
+from . import ahead, live_environment, procfs, rank_settings, redact
 from .interface import ABSENT, DENIED, ERROR, OK, PARTIAL, PROCESS, TIMEOUT, Context, Result, Target
 
 
@@ -34,7 +34,7 @@ class EnvironmentCollector:
             found = live_environment.of_process(pid, ctx.remaining(self.budget), ctx.proc)
         if found.variables is None:
             return Result(*_failure(found.reason or "not readable"))
-        nccl_log.remember(ctx, target, found.variables)
+        rank_settings.remember(ctx, target, found.variables)
         shown = {"variables": redact.environment(found.variables, ctx.salt), "source": found.source}
         data = json.dumps(shown, sort_keys=True).encode("ascii")
         if found.source == live_environment.LIVE:

@@ -10,16 +10,13 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from . import ahead, guarded, live_environment, procfs, tails, target_files
-from .interface import ABSENT, DENIED, ERROR, PROCESS, TIMEOUT, Context, Result, Target
+from . import ahead, guarded, procfs, rank_settings, tails, target_files
+from .interface import ABSENT, ERROR, PROCESS, Context, Result, Target
 from .target_files import Refused, TargetRoot
 
-SETTINGS = "nccl_log.settings"
-"""Key in ``ctx.shared``: {(pid, start ticks): {variable: value}}, read once."""
 UNSET = "nccl_log.unset"
 """Key in ``ctx.shared``: the (pid, start ticks) for which neither variables nor files name a log. NCCL reads
 them when it starts, once: what was not named then is not looked for again."""
-WANTED = ("NCCL_DEBUG_FILE", "NCCL_CONF_FILE", "HOME")
 CONF_CAP = 64 << 10
 NO_NAME = "NCCL_DEBUG_FILE is not set"
 
@@ -45,12 +42,9 @@ class NcclLog:
         if target[:2] in _unset(ctx):
             return Result(ABSENT, NO_NAME)
         pid = procfs.live_id(target.pid, ctx.proc)
-        settings = known_settings(ctx, target)
+        settings, failure = rank_settings.of(ctx, target, self.budget)
         if settings is None:
-            found = live_environment.of_process(pid, ctx.remaining(self.budget), ctx.proc)
-            if found.variables is None:
-                return Result(_status(found.reason or ""), f"its environment: {found.reason}")
-            settings = remember(ctx, target, found.variables)
+            return failure or Result(ERROR, "its environment is not known")
         outcome: Optional[guarded.Outcome] = ahead.take(ctx, self.name, target.pid)
         if outcome is None:
             sizes, timeout = tails.known_sizes(ctx, target), ctx.remaining(self.budget)
@@ -59,15 +53,6 @@ class NcclLog:
             _unset(ctx).add(target[:2])
             return Result(ABSENT, NO_NAME)
         return tails.result(ctx, target, "nccl_log.json", outcome)
-
-
-def _status(reason: str) -> str:
-    """Of a cell for which the environment was needed and could not be read."""
-    if reason in procfs.REFUSED:
-        return DENIED
-    if reason in procfs.GONE:
-        return ABSENT
-    return TIMEOUT if reason.startswith("no answer") else ERROR
 
 
 def _may_write(target: Target) -> bool:
@@ -79,25 +64,12 @@ def _unset(ctx: Context) -> Set[Tuple[int, int]]:
     return found
 
 
-def known_settings(ctx: Context, target: Target) -> Optional[Dict[str, str]]:
-    """The variables that matter here, where its environment was read in this capture; else None."""
-    known: Dict[Tuple[int, int], Dict[str, str]] = ctx.shared.get(SETTINGS, {})
-    return known.get(target[:2])
-
-
-def remember(ctx: Context, target: Target, variables: Dict[str, str]) -> Dict[str, str]:
-    """Keeps, and returns, those of a process's variables that matter here."""
-    settings = {name: variables[name] for name in WANTED if name in variables}
-    ctx.shared.setdefault(SETTINGS, {})[target[:2]] = settings
-    return settings
-
-
 def read_ahead(ctx: Context, targets: Sequence[Target]) -> None:
     """Has one child read the files of each rank whose environment is known; one that blocks it costs the
     budget of its cell."""
     jobs: Dict[int, Tuple[Any, ...]] = {}
     for target in targets:
-        settings = known_settings(ctx, target)
+        settings = rank_settings.known(ctx, target)
         if settings is not None and _may_write(target) and target[:2] not in _unset(ctx):
             pid = procfs.live_id(target.pid, ctx.proc)
             jobs[target.pid] = (pid, ctx.proc, settings, tails.known_sizes(ctx, target))

@@ -4,7 +4,7 @@ First what a stuck process itself may still answer, then the kernel's view of ev
 their source, and the slow or lasting things last. ``native`` runs only on request. Python >= 3.8.
 """
 
-from typing import Iterable, Tuple
+from typing import Callable, Dict, Iterable, Tuple
 
 from ..errors import UsageError
 from . import (
@@ -18,16 +18,20 @@ from . import (
     nccl_log,
     output,
     process,
+    ras,
     recorder,
+    recorder_files,
+    recorder_pipe,
     sockets,
     source,
     stacks,
     threads,
 )
-from .interface import Collector
+from .interface import Collector, Context
 
 COLLECTORS: Tuple[Collector, ...] = (
     recorder.COLLECTOR,
+    ras.COLLECTOR,
     threads.COLLECTOR,
     stacks.COLLECTOR,
     source.COLLECTOR,
@@ -36,24 +40,33 @@ COLLECTORS: Tuple[Collector, ...] = (
     process.COLLECTOR,
     locks.COLLECTOR,
     environment.COLLECTOR,
+    recorder_files.COLLECTOR,
     gpus.COLLECTOR,
     output.COLLECTOR,
     nccl_log.COLLECTOR,
     kernel_log.COLLECTOR,
     mounts.COLLECTOR,
     native.COLLECTOR,
+    recorder_pipe.COLLECTOR,
 )
 
 ON_REQUEST = ("native",)
 """Collectors that a sample does not run: the agent is asked for them, for the processes that matter."""
 
+AT_THE_END = ("recorder_pipe",)
+"""Collectors that make a target do something: they run once, when no sample comes any more."""
 
-ALL_AT_ONCE = {"stacks": stacks.dump_all}
+DUE_IN: Dict[str, Callable[[Context], float]] = {"ras": ras.due_in}
+"""Collectors whose source must rest between two questions: seconds until the next may be asked. A sample that
+comes too early leaves them out; one last time is waited for at the end."""
+
+ALL_AT_ONCE = {"stacks": stacks.dump_all, "recorder_pipe": recorder_pipe.ask_all}
 """Collectors that take the cells of several processes side by side."""
 
 READ_AHEAD = {
     "process": process.read_ahead,
     "environment": environment.read_ahead,
+    "recorder_files": recorder_files.read_ahead,
     "output": output.read_ahead,
     "nccl_log": nccl_log.read_ahead,
 }

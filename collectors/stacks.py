@@ -1,7 +1,7 @@
 """The Python stacks of every process, by py-spy; many processes side by side.
 
-Leaves ``ctx.shared["frames"]``, a set of (pid, file, line), for ``source``. What stops nothing comes first
-(see ``stack_read``). Python >= 3.8.
+Leaves ``ctx.shared["frames"]``, a set of (pid, file, line), for ``source``, and ``GIL_OWNERS`` for who would
+have a process run Python. What stops nothing comes first (see ``stack_read``). Python >= 3.8.
 """
 
 import contextlib
@@ -20,6 +20,10 @@ Out = TypeVar("Out")
 
 AT_ONCE = max(4, os.cpu_count() or 1)
 """Processes dumped side by side. More than the cores: one that hangs must not hold up the others."""
+
+
+GIL_OWNERS = "stacks.gil_owners"
+"""Key in ``ctx.shared``: {(pid, start ticks): [tid that held the GIL, or None, in each sample]}."""
 
 
 class Stacks:
@@ -153,6 +157,7 @@ def _cell(read: StackRead) -> Result:
     if not read.threads and problem is not None:
         return Result(*problem)
     _want_source(read)
+    _note_gil_owner(read)
     threads = [_row(read, thread) for thread in read.threads.values()]
     body: Dict[str, Any] = {
         "pid": read.target.pid,
@@ -179,6 +184,12 @@ def _want_source(read: StackRead) -> None:
     wanted = read.ctx.shared.setdefault("frames", set())
     pid = read.target.pid
     wanted.update((pid, f["filename"], f["line"]) for f in read.distinct_frames() if f["module"] is None)
+
+
+def _note_gil_owner(read: StackRead) -> None:
+    owners = [int(thread["os_thread_id"]) for thread in read.threads.values() if thread["owns_gil"]]
+    known: Dict[Tuple[int, int], List[Optional[int]]] = read.ctx.shared.setdefault(GIL_OWNERS, {})
+    known.setdefault(read.target[:2], []).append(owners[0] if owners else None)
 
 
 def _row(read: StackRead, thread: Dict[str, Any]) -> Dict[str, Any]:

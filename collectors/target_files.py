@@ -85,6 +85,11 @@ class TargetRoot:
         while self._opened:
             os.close(self._opened.pop())
 
+    def release(self) -> None:
+        """Closes what was found so far, and only that: for who looks again and again."""
+        while len(self._opened) > 2:
+            os.close(self._opened.pop())
+
     def _open(self, path: str, flags: int, within: Optional[int] = None) -> int:
         descriptor = os.open(path, flags, dir_fd=within)
         self._opened.append(descriptor)

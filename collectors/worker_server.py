@@ -120,7 +120,7 @@ def post(pid: int, address: Address, handler: str, timeout: float, proc: str = "
     Only for ``guarded.call``: it enters the target's network namespace and a directory, for good.
     """
     until = time.monotonic() + timeout
-    _enter_network(pid, proc)
+    enter_network(pid, proc)
     with _connect(pid, address, timeout, proc) as stream:
         stream.sendall(
             f"POST /handler/{handler} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n"
@@ -137,7 +137,7 @@ def post(pid: int, address: Address, handler: str, timeout: float, proc: str = "
     return [found.group(1).decode("ascii"), base64.b64encode(body).decode("ascii")]
 
 
-def _enter_network(pid: int, proc: str) -> None:
+def enter_network(pid: int, proc: str) -> None:
     """The same address means another socket in another network namespace."""
     own, theirs = procfs.read_link("/proc/self/ns/net")[0], procfs.namespace(pid, "net", proc)
     if own is not None and own == theirs:

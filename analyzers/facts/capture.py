@@ -7,7 +7,7 @@ import msgspec
 from hangscope.model.evidence import Evidence, ScanRecord, Shard
 from hangscope.model.facts import Capture, Process
 
-from . import host
+from . import flight, host
 from .parsed import ParsedShard
 from .peers import Connections, Place
 from .processes import NodeProcesses
@@ -22,10 +22,11 @@ def read_capture(evidence: Evidence) -> Capture:
     connections = {number: Connections(shards, number, order) for number in numbers}
     scans = [shard.scan for shard in evidence.shards if shard.scan is not None]
     parts = [_Node(parsed, connections) for parsed in shards]
+    processes, of_dumps = flight.join_dumps([item for part in parts for item in part.processes], shards)
     return Capture(
         job=evidence.job or next((scan.job for scan in scans if scan.job), None),
         world_size=_world_size(scans),
-        processes=tuple(item for part in parts for item in part.processes),
+        processes=processes,
         samples=numbers[-1] + 1 if numbers else 0,
         sample_times=tuple(item for shard in evidence.shards for item in _sample_times(shard)),
         cgroups=tuple(item for part in parts for item in part.cgroups),
@@ -34,6 +35,7 @@ def read_capture(evidence: Evidence) -> Capture:
         gpus=tuple(item for part in parts for item in part.gpus),
         kernel=tuple(item for parsed in shards for item in host.kernel_events(parsed)),
         mounts=tuple(item for parsed in shards for item in host.mounts(parsed)),
+        ras=tuple(item for parsed in shards for item in host.ras_reports(parsed)),
         cells=tuple(cell for shard in evidence.shards for cell in shard.cells),
         nodes=tuple(shard.name for shard in evidence.shards),
         complete_nodes=tuple(shard.name for shard in evidence.shards if _is_complete(shard.scan)),
@@ -49,7 +51,7 @@ def read_capture(evidence: Evidence) -> Capture:
             for shard in evidence.shards
             if shard.node is not None and shard.node.ptrace
         ),
-        notes=(*evidence.notes, *(note for parsed in shards for note in _notes(parsed))),
+        notes=(*evidence.notes, *(note for parsed in shards for note in _notes(parsed)), *of_dumps),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from hangscope.model.facts import FileLock, Gpu, HostMemory, KernelEvent, MemoryCgroup, Mount, Process
+from hangscope.model.loose import RasReport
 
 from ..readers.gpus import GpuRow, GpuTable
 from ..readers.kernel_log import KernelTable
@@ -15,6 +16,11 @@ from ..readers.memory import MemoryTable
 from ..readers.mounts import MountTable
 from ..readers.process import ProcessFacts
 from .parsed import ParsedShard
+
+
+def ras_reports(parsed: ParsedShard) -> list[RasReport]:
+    """NCCL's RAS reports in the order of the samples, ``wall`` being when this node got them."""
+    return [msgspec.structs.replace(item, wall=found.wall) for found, item in parsed.every(RasReport)]
 
 
 def host_memory(parsed: ParsedShard) -> tuple[list[HostMemory], list[MemoryCgroup]]:

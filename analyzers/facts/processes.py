@@ -15,6 +15,7 @@ from ..readers.memory import MemoryTable
 from ..readers.process import ProcessFacts
 from ..readers.threads import ThreadTable
 from ..syscalls import syscall_name
+from . import recorders
 from .parsed import ParsedShard
 from .peers import Connections, Pipes
 from .stacks import FrameTable, Stacks
@@ -103,9 +104,7 @@ class NodeProcesses:
         return tuple(sorted(paths, key=lambda path: (-path.rstrip("/").count("/"), path)))
 
     def _recorders(self, pid: int) -> tuple[Recorder, ...]:
-        return tuple(
-            msgspec.structs.replace(value, sample=sample) for sample, value in self._mine(Recorder, pid)
-        )
+        return recorders.merged(self._mine(Recorder, pid))
 
     def _looks_forked(self, row: ProcessRow) -> bool:
         """Without a stack that says so: a worker or helper with its parent's own command line, which an

@@ -101,8 +101,9 @@ def thread_id(process: Process, tid: int) -> str:
 def thread_name(process: Process, tid: int, job: Job) -> str:
     """The name that a person knows the thread by: Python's, else the kernel's."""
     thread = job.threads(process).get(tid)
+    number = f"thread {tid}" if tid > 0 else "unnamed thread"
     if thread is None:
-        return f"thread {tid}"
+        return number
     if tid == process.pid:
         return thread.python_name or "MainThread"
-    return thread.python_name or thread.comm
+    return thread.python_name or thread.comm or number

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ...model.graph import Certainty
 from ...model.waits import WaitKind
-from ..job import BLOCKED, GONE, Job, is_transport
+from ..job import BLOCKED, COMMUNICATION, GONE, Job, is_transport
 from ..membership import Membership
 from ..presence import ABSENT
 from ..recorder import Records, names
@@ -18,7 +18,7 @@ from .devices import CARRIES, Devices
 from .draft import Draft
 from .entries import Entries
 from .links import Links
-from .slots import INIT, STORE, UNNAMED, WORLD, Slot
+from .slots import INIT, STORE, UNNAMED, WORLD, Slot, autograd_threads
 
 LEFT_EARLY = frozenset(
     {
@@ -204,7 +204,14 @@ class Operations:
         ]
 
     def _in_communication(self, rank: int) -> bool:
-        return bool(self._job.communicating(self._job.ranks[rank]))
+        """Waits for other ranks. One in backward does only where autograd's threads do: else they are what it
+        waits for."""
+        process = self._job.ranks[rank]
+        kinds = {self._job.wait(process, tid).kind for tid in self._job.communicating(process)}
+        if kinds != {WaitKind.AUTOGRAD}:
+            return bool(kinds)
+        workers = autograd_threads(self._job, process)
+        return all(self._job.wait(process, tid).kind in COMMUNICATION for tid in workers)
 
     def _transport_trouble(self) -> dict[int, list[int]]:
         """rank → transport threads that are not in their normal poll."""

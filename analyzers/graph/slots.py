@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 
-from ...model.facts import Frame, Operation, Process
+from ...model.facts import Frame, Operation, Process, ThreadSample
 from ...model.waits import Wait, WaitKind
 from ..job import IDLE, Job
 from ..membership import Membership
@@ -71,13 +71,15 @@ def joiners_of(
             if wait.kind in P2P:
                 continue
             entry = _entry(records, rank, wait)
-            if wait.kind is WaitKind.ENTERING and entry is None:
+            if wait.kind is WaitKind.ENTERING and entry is None and not _may_have_joined(job, wait):
                 continue
             if wait.kind is WaitKind.DEVICE and records.all_complete(rank):
                 continue
             if wait.kind is WaitKind.AUTOGRAD and autograd_threads(job, process):
                 continue
             group = _group(membership, rank, wait, entry)
+            if wait.kind is WaitKind.ENTERING and entry is None:
+                group = UNNAMED
             found.append(
                 Joiner(
                     rank=rank,
@@ -92,16 +94,28 @@ def joiners_of(
     return found
 
 
+def _may_have_joined(job: Job, wait: Wait) -> bool:
+    """A saved dump has no source: the line that waits for an operation looks like the one that issues it. Its
+    rank communicates, and that is all: in which operation is not known either."""
+    return job.capture.loose and (wait.frame is None or wait.frame.source is None)
+
+
 def autograd_threads(job: Job, process: Process) -> list[int]:
     """Autograd's own threads (one a device) that are at work: backward waits for them. Without any it waits
     for the reducer's operations, which it has joined."""
     threads = job.threads(process)
-    return [
-        tid
-        for tid in sorted(threads)
-        if threads[tid].comm.startswith("pt_autograd")
-        and job.wait(process, tid).kind not in IDLE | {WaitKind.UNKNOWN}
-    ]
+    found = [tid for tid in sorted(threads) if _is_autograd(job, process, threads[tid])]
+    idle = IDLE if job.capture.loose else IDLE | {WaitKind.UNKNOWN}
+    return [tid for tid in found if job.wait(process, tid).kind not in idle]
+
+
+def _is_autograd(job: Job, process: Process, thread: ThreadSample) -> bool:
+    """By the name that torch gives it; of a saved dump, one that runs Python and was not started by it."""
+    if thread.comm or not job.capture.loose:
+        return thread.comm.startswith("pt_autograd")
+    nameless = thread.python_name is None or thread.python_name.startswith("Dummy-")
+    started = any(frame.function.endswith("_bootstrap") for frame in (thread.stack or ())[-1:])
+    return thread.tid != process.pid and nameless and bool(thread.stack) and not started
 
 
 def _entry(records: Records, rank: int, wait: Wait) -> Operation | None:

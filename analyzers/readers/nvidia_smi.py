@@ -29,11 +29,15 @@ LOST = re.compile(r"GPU is lost|fallen off", re.IGNORECASE)
 
 
 def read(data: bytes, path: str) -> GpuTable:
-    """The GPUs in the log's order. Raises UnreadableEvidence for torn XML and for any entity declaration."""
-    if b"<!ENTITY" in data:
+    """The GPUs in the log's order. Raises UnreadableEvidence for torn XML and for any entity declaration.
+
+    Decoded here: a declared encoding could hide the entities.
+    """
+    text = data.decode("utf-8", "replace")
+    if "<!ENTITY" in text:
         raise UnreadableEvidence(path, "declares XML entities, which nvidia-smi never does")
     try:
-        root = ElementTree.fromstring(data)
+        root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise UnreadableEvidence(path, str(error)) from error
     return GpuTable(tuple(_row(index, item, path) for index, item in enumerate(root.iter("gpu"))))
@@ -60,6 +64,7 @@ def _row(index: int, item: ElementTree.Element, path: str) -> GpuRow:
         memory_used=_mebibytes(_first(item, "fb_memory_usage/used")),
         memory_total=_mebibytes(_first(item, "fb_memory_usage/total")),
         pids=tuple(sorted({pid for pid in pids if pid is not None})),
+        temperature=number(_first(item, "temperature/gpu_temp")),
         lost=any(LOST.search(found.text or "") is not None for found in item.iter()),
         ref=Ref(path),
     )

@@ -1,4 +1,4 @@
-"""``recorder/pid-N/fr_trace.json``: Flight Recorder of a torch worker server (schema 2.10, torch 2.13).
+"""``recorder/pid-N/fr_trace.json``, ``nccl_trace.json``: Flight Recorder from a worker server (schema 2.10).
 
 The state of gloo operations always reads ``scheduled``; their only completion mark is ``retired``. ``pg_id``
 is local to a rank: groups are told apart by the name in ``process_group``. The JSON has no frames, and the

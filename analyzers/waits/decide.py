@@ -77,7 +77,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
         """On a CPU: met running, or most of the time between the samples was spent there."""
         used = activity.share(self.process, self.sample, self.thread)
         if used is None:
-            return self.thread.state == "R"
+            return self.thread.state == "R" or (self.thread.state == "?" and self.thread.active is True)
         return used >= activity.MOST or (self.thread.state == "R" and used > activity.LITTLE)
 
 

@@ -9,7 +9,7 @@ from hangscope.model.waits import ReleasedBy, Wait, WaitKind
 
 from ..dictionary import DEFAULT_RELEASE, lookup, lookup_thread
 from . import locks, text
-from .kernel import KernelWait
+from .kernel import DATA_CALLS, OPENS, KernelWait
 
 if TYPE_CHECKING:
     from .decide import Look
@@ -203,12 +203,17 @@ def _why(look: Look, kind: WaitKind, operation: str | None, remote: str | None, 
     if look.reading is not None and look.reading.kind is not None and look.thread.stack:
         return f"waits in {look.thread.stack[look.reading.index].function}{target}"
     call = f" in {kernel.call}" if kernel is not None and kernel.call else ""
+    if kind is WaitKind.POLL and kernel is not None and not target and kernel.call in (*DATA_CALLS, *OPENS):
+        return f"waits in {kernel.call}, on what is not known"
     if kind is WaitKind.SIGNALLED and kernel is not None and kernel.released_by is ReleasedBy.REMOTE:
         return f"waits for a signal from outside{call}"
     return f"waits for {FOR.get(kind, kind.value.replace('-', ' '))}{target}{call}"
 
 
 def _unknown(look: Look) -> str:
+    if look.leaf is None and look.thread.native:
+        call = look.kernel.call if look.kernel is not None else None
+        return f"waits in {call or look.thread.native[0].function}, without a Python stack to tell on what"
     if look.leaf is None:
         return "no stack of it was captured"
     names = [name for name in (look.thread.wchan, look.kernel.call if look.kernel else None) if name]

@@ -8,6 +8,7 @@ from hangscope.model.facts import OpenFile, ProcessSample, Socket, ThreadSample
 from hangscope.model.waits import ReleasedBy, WaitKind
 
 from ..dictionary import DEFAULT_RELEASE, lookup_kernel
+from .native_call import native_call
 
 FILE_CALLS = frozenset(
     {
@@ -50,6 +51,7 @@ BY_CALL: dict[str, WaitKind] = {
     "fcntl": WaitKind.FILE_LOCK,
     **dict.fromkeys(SOCKET_CALLS, WaitKind.SOCKET),
 }
+OPENS = ("open", "openat", "openat2")
 TERMINALS = ("/dev/pts/", "/dev/tty")
 FUTEX = frozenset(("futex", "futex_wait", "futex_waitv"))
 
@@ -123,8 +125,12 @@ def kernel_wait(sample: ProcessSample, thread: ThreadSample) -> KernelWait | Non
 
 
 def _call(thread: ThreadSample) -> tuple[str | None, tuple[int, ...]]:
-    """Name and arguments of the system call; ``page fault`` for a sleep outside any."""
+    """Name and arguments of the system call; ``page fault`` for a sleep outside any. Of a thread of which the
+    kernel's side is not known, the call that its native stack ends in."""
     call = thread.syscall
+    asleep = thread.state == "?" and thread.active is not True and not thread.wchan
+    if call is None and asleep and thread.native:
+        return native_call(thread.native), ()
     if call is None or call.number is None:
         return None, ()
     return ("page fault", ()) if call.number < 0 else (call.name, call.args)
@@ -180,6 +186,8 @@ def _from_call(
         kind, released = _of_target(file.target)
     if kind is None and socket is not None:
         kind, released = WaitKind.SOCKET, ReleasedBy.REMOTE
+    if kind is None and file is None and not args and call in (*DATA_CALLS, *OPENS):
+        kind, released = WaitKind.POLL, ReleasedBy.REMOTE  # on what is not known: a file, a pipe, a FIFO
     if kind is None:
         return None
     futex = call in FUTEX

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from .. import procfs, registry
-from ..interface import OK, Result, Target
+from ..interface import ABSENT, OK, Collector, Context, Result, Target
 from ..ranks import discovery
 from .commands import Commands
 from .events import emit
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SCAN_GRACE = 5.0
 """Seconds beyond its own budget after which the search for processes is given up."""
 
+FINISH_RESERVE = 5.0
+"""Seconds that must be left behind a wait at the end, for the question itself."""
+
 
 class NodeCapture:
     """Goes on with the state of the agent: its targets, its shard, its deadline."""
@@ -27,7 +30,10 @@ class NodeCapture:
     def __init__(self, agent: "Agent") -> None:
         self.agent = agent
         chosen = registry.selected(agent.only, agent.skip)
-        self.collectors = [collector for collector in chosen if collector.name not in registry.ON_REQUEST]
+        apart = (*registry.ON_REQUEST, *registry.AT_THE_END)
+        self.collectors = [collector for collector in chosen if collector.name not in apart]
+        self.last = [collector for collector in chosen if collector.name in registry.AT_THE_END]
+        self.early: List[Collector] = []
         agent.sampler.all_at_once = registry.ALL_AT_ONCE
         agent.sampler.read_ahead = registry.READ_AHEAD
         self.commands = Commands(0)
@@ -119,10 +125,38 @@ class NodeCapture:
         number, start = self.agent.samples, time.monotonic()
         if number:
             self.rescan()
+        self.leave_out_early()
         emit("sample-start", sample=number)
         self.agent.samples += 1
-        self.agent.sampler.take(self.agent.context(number), self.collectors)
+        ctx = self.agent.context(number)
+        self.early = [collector for collector in self.collectors if _due_in(collector, ctx) > 0]
+        self.agent.sampler.take(ctx, [item for item in self.collectors if item not in self.early])
         emit("sample-end", sample=number, seconds=round(time.monotonic() - start, 3))
+
+    def leave_out_early(self) -> None:
+        """Gives the sample before its cells of what it came too early for."""
+        for collector in self.early:
+            why = "this sample came too soon after the last question"
+            self.agent.sampler.write(self.agent.samples - 1, collector.name, None, Result(ABSENT, why), 0.0)
+        self.early = []
+
+    def finish(self) -> None:
+        """What is taken once, when no further sample comes: it belongs to the newest one."""
+        if not self.agent.samples:
+            return
+        ctx = self.agent.context(self.agent.samples - 1)
+        for collector in self.last:
+            self.agent.sampler.run(ctx, collector)
+        self.last = []
+        wait = max([_due_in(collector, ctx) for collector in self.early], default=0.0)
+        if wait + FINISH_RESERVE < self.agent.deadline - time.monotonic():
+            if wait > 0:
+                emit("finishing", seconds=round(wait, 1))
+                time.sleep(wait)
+            for collector in self.early:
+                self.agent.sampler.run(ctx, collector)
+            self.early = []
+        self.leave_out_early()
 
     def rescan(self) -> None:
         """Looks for processes that the job has started since; scans again only when there are any."""
@@ -141,11 +175,15 @@ class NodeCapture:
             word, argument = self.commands.next(self.agent.deadline)
             if word == "sample":
                 if not self.commands.wait(float(argument or 0), self.agent.deadline, patient=False):
+                    self.finish()
                     return
                 self.sample()
             elif word == "native":
                 self.native([int(pid) for pid in argument.split(",") if pid.isdigit()])
+            elif word == "finish":
+                self.finish()
             else:
+                self.finish()
                 return
             emit("ready", left=round(self.agent.deadline - time.monotonic(), 1))
 
@@ -157,3 +195,9 @@ class NodeCapture:
         for collector in registry.COLLECTORS:
             if collector.name in registry.ON_REQUEST:
                 self.agent.sampler.run(ctx, collector)
+
+
+def _due_in(collector: Collector, ctx: Context) -> float:
+    """Seconds for which the collector's source is to be left alone."""
+    due = registry.DUE_IN.get(collector.name)
+    return 0.0 if due is None else due(ctx)

@@ -1,9 +1,10 @@
 """The half of a capture that runs on the node: evidence goes out on standard output, as a shard.
 
 Standard error carries one JSON object a line, its ``event`` one of node, found, sample-start, cell,
-sample-end, ready, failed, abandoned and end. Standard input takes, once ``ready`` was said, lines
-``sample GAP`` (seconds to wait first), ``native PID,PID`` and ``end``; its end is an ``end`` too. The order
-of work is the order in which evidence perishes. Python >= 3.8, standard library only.
+sample-end, finishing, ready, failed, abandoned and end. Standard input takes, once ``ready`` was said, lines
+``sample GAP`` (seconds to wait first), ``native PID,PID``, ``finish`` (what is left for the end) and ``end``;
+its end is a ``finish`` and an ``end``. The order of work is the order in which evidence perishes.
+Python >= 3.8, standard library only.
 """
 
 import argparse
@@ -108,7 +109,7 @@ class Agent:
             py_spy=self.options.py_spy,
             salt=self._salt,
             intern=self._stacks,
-            options={"pynvml_path": self.options.pynvml},
+            options={"pynvml_path": self.options.pynvml, "asked_for": self.only},
         )
         ctx.shared = self._carried
         return ctx

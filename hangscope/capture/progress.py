@@ -124,6 +124,8 @@ def show_event(progress: Progress, event: Mapping[str, Any], verbose: bool) -> N
     elif kind == "cell" and (verbose or event.get("status") in ("timeout", "error")):
         where = f" of pid {event['pid']}" if event.get("pid") is not None else ""
         progress.note(f"{event.get('collector')}{where}: {event.get('status')} ({event.get('reason')})")
+    elif kind == "finishing":
+        progress.working(f"waiting {event.get('seconds', 0.0):.0f} s: NCCL's RAS is asked a second time")
     elif kind == "note":
         progress.note(str(event.get("text")))
     elif kind == "node" and event.get("ptrace"):

@@ -128,6 +128,7 @@ class Session:
             self._provisional()
         self._until(lambda: self.ready)
         if request.patience < min(followup.GAPS) and not self._native_wanted():
+            self._finish()
             return
         verdict = self._judge()
         for gap in followup.further_gaps(request.patience):
@@ -137,6 +138,11 @@ class Session:
             self._ask(f"sample {gap:g}")
             verdict = self._judge()
         self._take_native(verdict)
+        self._finish()
+
+    def _finish(self) -> None:
+        """What the agent takes once no sample comes any more: dumps of armed ranks, a second RAS report."""
+        self._ask("finish")
 
     def _native_wanted(self) -> bool:
         request = self.request

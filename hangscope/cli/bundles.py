@@ -12,20 +12,25 @@ from .standard_input import as_file
 
 
 def evidence_of(path: str) -> Evidence:
-    """The evidence in a bundle; ``-`` is standard input.
+    """The evidence in a bundle; ``-`` is standard input. Raises as ``evidence_in`` does."""
+    if path == "-":
+        with as_file(sys.stdin.buffer) as name:
+            return evidence_in(name, path)
+    return evidence_in(path, path)
+
+
+def evidence_in(file: str, path: str) -> Evidence:
+    """The evidence in the bundle ``file``; ``path`` is what people know it by.
 
     Raises BundleError for what is no bundle, and for one that was cut before its first piece of evidence:
     nothing may be concluded from that, not even that nothing hangs.
     """
-    if path == "-":
-        with as_file(sys.stdin.buffer) as name:
-            try:
-                evidence = read_bundle(name)
-            except BundleError as error:
-                what = error.what.replace(name, "standard input")
-                raise type(error)(what, error.why, error.advice) from error
-    else:
-        evidence = read_bundle(path)
+    try:
+        evidence = read_bundle(file)
+    except BundleError as error:
+        if path != "-":
+            raise
+        raise type(error)(error.what.replace(file, "standard input"), error.why, error.advice) from error
     if not any(shard.cells or shard.artifacts for shard in evidence.shards):
         raise BundleError(
             f"{path} holds no evidence", _why_empty(evidence), "copy it again, or capture again"

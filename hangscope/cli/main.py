@@ -15,12 +15,13 @@ from types import ModuleType
 
 from .. import __version__
 from ..errors import HangscopeError
-from . import agent, analyze, capture, demo, list_jobs, options, show, streams
+from . import agent, analyze, capture, demo, doctor, list_jobs, options, show, streams, times
 
 COMMANDS: tuple[tuple[str, ModuleType], ...] = (
     ("capture", capture),
     ("analyze", analyze),
     ("show", show),
+    ("doctor", doctor),
     ("demo", demo),
     ("agent", agent),
 )
@@ -89,7 +90,7 @@ def main(argv: Sequence[str], own_process: bool = False) -> int:
         return 2
     try:
         parser = build_parser()
-        arguments, rest = parser.parse_known_args(list(argv))
+        arguments, rest = parser.parse_known_args(times.with_times(argv))
         if rest and arguments.run is not agent.run:
             advice = f" (a pid goes behind -p: {_for_pid(rest[0])})" if rest[0].isdigit() else ""
             parser.error("unrecognized arguments: " + " ".join(rest) + advice)

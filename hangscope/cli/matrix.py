@@ -14,10 +14,10 @@ def render(evidence: Evidence) -> str:
     cells = [cell for shard in evidence.shards for cell in shard.cells]
     samples = sorted({cell.sample for cell in cells})
     names = list(dict.fromkeys(cell.collector for cell in cells))
-    lines = ["collector     " + "".join(f"{f'sample {sample + 1}':<28}" for sample in samples).rstrip()]
+    lines = ["collector       " + "".join(f"{f'sample {sample + 1}':<28}" for sample in samples).rstrip()]
     for name in names:
         row = "".join(f"{_counts(cells, name, sample):<28}" for sample in samples)
-        lines.append(f"{name:<14}{row}".rstrip())
+        lines.append(f"{name:<16}{row}".rstrip())
     gaps = _gaps(evidence)
     if gaps:
         lines += ["", "not captured, or not all of it:", *(f"  {gap}" for gap in gaps)]

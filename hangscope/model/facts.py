@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from .evidence import Cell, Role
+
+if TYPE_CHECKING:
+    from .loose import RasReport  # which itself is made of what stands here
 
 
 class Ref(msgspec.Struct, frozen=True):
@@ -25,6 +30,8 @@ class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
     text). A ``with`` on the line itself is not in it: its lock is being waited for, not held."""
     loops: tuple[tuple[int, str], ...] = ()
     """Enclosing ``for`` / ``while`` headers, outermost first: (line, text)."""
+    alone: bool = False
+    """Only the line is known, as a stack dump printed it: what encloses it is not."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +181,8 @@ class Recorder(msgspec.Struct, frozen=True, kw_only=True):
     """Oldest sequence still in the ring buffer, per group."""
     timed: bool = False
     """Some entry has the time at which its device started it: where none has, no state says *started*."""
+    live: bool = True
+    """Answered in this sample. False: from a dump file, which does not show whether anything moves."""
     ref: Ref
 
 
@@ -275,6 +284,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     pids: tuple[int, ...] = ()
     lost: bool = False
     error: str | None = None
+    temperature: int | None = None
     ref: Ref
 
 
@@ -285,7 +295,13 @@ class KernelEvent(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     seconds: float | None
     """Seconds since boot."""
+    wall: float | None = None
+    """Seconds since the epoch, where the log shows a date."""
     pid: int | None = None
+    pci: str | None = None
+    """GPU or adapter, ``0000:44:00`` form, lower case, without function."""
+    task: str | None = None
+    """Name of the process."""
     text: str
     ref: Ref
 
@@ -313,6 +329,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     kernel: tuple[KernelEvent, ...] = ()
     mounts: tuple[Mount, ...] = ()
+    ras: tuple[RasReport, ...] = ()
+    """NCCL's own view of its communicators, in the order of the samples; ``wall`` is when it was taken."""
     cells: tuple[Cell, ...] = ()
     nodes: tuple[str, ...] = ()
     complete_nodes: tuple[str, ...] = ()
@@ -324,3 +342,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     missing_ptrace: tuple[tuple[str, str], ...] = ()
     """(node, why other processes could not be read)."""
     notes: tuple[str, ...] = ()
+    loose: bool = False
+    """Made of pasted or saved stack dumps: what they do not show (threads without Python frames, kernel
+    states, source lines) is unknown, not absent."""
+    stuck_for: float | None = None
+    """Seconds for which something else (a watchdog's time-out) says that the job had been stuck."""

@@ -70,7 +70,7 @@ def _tail(verdict: Verdict) -> str:
 
 
 def stuck_for(verdict: Verdict) -> str | None:
-    """``stuck 14 min`` from ``stuck_since``, or None where nothing tells the age."""
+    """``stuck 14 min``; ``stuck since …`` where nobody knows until when; None where nothing tells the age."""
     if not verdict.stuck_since:
         return None
     try:
@@ -79,8 +79,11 @@ def stuck_for(verdict: Verdict) -> str | None:
         return None
     if since.tzinfo is None:
         since = since.replace(tzinfo=datetime.timezone.utc)
-    moment = _captured_at(verdict) or datetime.datetime.now(datetime.timezone.utc)
-    return f"stuck {duration(max(0.0, (moment - since).total_seconds()))}"
+    moment = _captured_at(verdict)
+    if moment is None:
+        return f"stuck since {since.astimezone(datetime.timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    age = (moment - since).total_seconds()
+    return f"stuck {duration(age)}" if age >= 1 else None  # else nothing tells when it was looked at
 
 
 def _captured_at(verdict: Verdict) -> datetime.datetime | None:

@@ -10,14 +10,14 @@ from .interface import Style, printable
 def render(verdict: Verdict, style: Style) -> str:
     """The whole verdict, nothing shortened; text from the evidence cannot become markup."""
     who, why, what = headline(verdict, style.saved)
-    lines = [f"**{_safe(who)}**  ", f"{_safe(why)}  ", _safe(what), ""]
+    lines = [f"**{safe(who)}**  ", f"{safe(why)}  ", safe(what), ""]
     if verdict.chain:
         lines += ["### Who waits for whom", ""]
         for link in verdict.chain:
             waiter = link.who or ", ".join(str(rank) for rank in link.ranks)
-            place = f" — {_code(link.at)}" if link.at else ""
-            source = f" {_code(link.source)}" if link.source else ""
-            lines.append(f"1. {_safe(waiter)} → {_safe(link.waits_for)}{place}{source}")
+            place = f" — {code(link.at)}" if link.at else ""
+            source = f" {code(link.source)}" if link.source else ""
+            lines.append(f"1. {safe(waiter)} → {safe(link.waits_for)}{place}{source}")
         lines.append("")
     for title, entries in (
         ("Evidence", verdict.evidence),
@@ -26,29 +26,28 @@ def render(verdict: Verdict, style: Style) -> str:
     ):
         if entries:
             lines += [f"### {title}", ""]
-            lines += [
-                f"- {_safe(e.text)}" + (f" ({_code(e.artifact)})" if e.artifact else "") for e in entries
-            ]
+            lines += [f"- {safe(e.text)}" + (f" ({code(e.artifact)})" if e.artifact else "") for e in entries]
             lines.append("")
     if verdict.missing:
         lines += ["### Not captured", ""]
         for fact in verdict.missing:
-            command = f": {_code(fact.command)}" if fact.command else ""
-            lines.append(f"- {_safe(fact.what)} ({_safe(fact.why)}){command}")
+            command = f": {code(fact.command)}" if fact.command else ""
+            lines.append(f"- {safe(fact.what)} ({safe(fact.why)}){command}")
         lines.append("")
     if verdict.why_not_higher:
-        lines += [f"Confidence {verdict.confidence}: {_safe(verdict.why_not_higher)}", ""]
+        lines += [f"Confidence {verdict.confidence}: {safe(verdict.why_not_higher)}", ""]
     for step in verdict.next:
-        lines.append(f"Next: {_safe(step.text)}" + (f" {_code(step.command)}" if step.command else ""))
+        lines.append(f"Next: {safe(step.text)}" + (f" {code(step.command)}" if step.command else ""))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Escapes what Markdown or HTML would act on."""
     return "".join("\\" + c if c in "\\`*_[]#<>|~" else c for c in printable(text))
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
+    """The text as a code span, whatever back quotes it has."""
     clean = printable(text)
     longest = run = 0
     for character in clean:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import textwrap
-
-from rich.console import Console
-from rich.text import Text
-
 from ..model.ranges import rank_ranges
 from ..model.verdict import ChainLink, EvidenceLine, Verdict
 from .headline import headline
 from .interface import Style, printable
+from .terminal import folded, paint
 
 EVIDENCE_LINES = 6
 CHAIN_LINES = 5
@@ -22,20 +17,7 @@ SCREEN = 45
 
 def render(verdict: Verdict, style: Style) -> str:
     """At most about 45 lines of ``style.width`` columns; what people copy (commands) is never cut."""
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=style.width,
-        force_terminal=style.color,
-        color_system="standard" if style.color else None,
-        highlight=False,
-        emoji=False,
-        markup=False,
-        legacy_windows=False,
-    )
-    for row, look in _rows(_lines(verdict, style), style.width):
-        console.print(Text(row, style=look), soft_wrap=True)
-    return buffer.getvalue()
+    return paint(_rows(_lines(verdict, style), style.width), style)
 
 
 Line = tuple[str, str, bool]
@@ -48,24 +30,11 @@ def _rows(lines: list[Line], width: int) -> list[tuple[str, str]]:
         rows = [
             (row, look)
             for content, look, fold in lines
-            for row in (_fold(printable(content), width, most) if fold else [printable(content)])
+            for row in (folded(printable(content), width, most) if fold else [printable(content)])
         ]
         if len(rows) <= SCREEN:
             break
     return rows
-
-
-def _fold(text: str, width: int, most: int) -> list[str]:
-    """At most ``most`` rows, the later ones indented below the first; what does not fit ends in ``…``."""
-    indent = " " * (len(text) - len(text.lstrip()) + 4)
-    return textwrap.wrap(
-        text,
-        width,
-        subsequent_indent=indent,
-        max_lines=most,
-        placeholder=" …",
-        break_on_hyphens=False,
-    ) or [""]
 
 
 def _lines(verdict: Verdict, style: Style) -> list[Line]:
@@ -112,8 +81,15 @@ def _section(title: str, entries: tuple[EvidenceLine, ...], limit: int) -> list[
         return []
     lines: list[Line] = [("", "", True), (title, "underline", True)]
     for entry in entries[:limit]:
-        lines.append((f"  - {entry.text}", "", True))
+        lines.append((f"  - {entry.text}{_cited(entry)}", "", True))
     return lines + _more(len(entries) - limit)
+
+
+def _cited(entry: EvidenceLine) -> str:
+    """`` (train.log:41)``, where the line of a file is known: what people can open themselves."""
+    if entry.artifact is None or entry.line is None:
+        return ""
+    return f" ({entry.artifact.replace('!', '/').rpartition('/')[2]}:{entry.line})"
 
 
 def _missing(verdict: Verdict) -> list[Line]:

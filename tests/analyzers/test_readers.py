@@ -17,10 +17,11 @@ from hangscope.errors import UnreadableEvidence
 
 
 def sample_of(reader: Reader) -> bytes:
-    """The raw sample in the docstring of the reader's module (readers may share one)."""
+    """The raw sample in the docstring of the reader, else of its module (readers may share one)."""
     module = importlib.import_module(reader.read.__module__)
     found: dict[str, Any] = {}
-    text = inspect.getdoc(module) or ""
+    own = inspect.getdoc(reader.read) or ""
+    text = own if ">>> sample = " in own else inspect.getdoc(module) or ""
     lines = [line[4:] for line in text.splitlines() if line.startswith((">>> ", "... "))]
     for node in ast.parse("\n".join(lines)).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

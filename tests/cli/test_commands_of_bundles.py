@@ -88,7 +88,7 @@ def test_show_merges_the_ranks(bundle: str, capsys: Capsys) -> None:
     out = capsys.readouterr().out
     assert re.search(r"^<module> \(\S*rank_program.py:\d+\)   \[ranks 0-1, 2 threads\]$", out, re.MULTILINE)
     assert "×20" in out
-    assert out.index("wait_below") < out.index("collector     sample 1")
+    assert out.index("wait_below") < out.index("collector       sample 1")
     assert "threads" in out and "ok 2" in out and "not captured" in out
 
 

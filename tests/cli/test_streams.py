@@ -54,4 +54,4 @@ def test_a_terminal_that_is_not_utf_8(rank: int, tmp_path: pathlib.Path) -> None
 def test_standard_input_that_is_no_bundle_is_called_that() -> None:
     for line in (f"echo x | {HANGSCOPE} analyze -", f"{HANGSCOPE} analyze - <&-"):
         done = shell(line)
-        assert done.returncode == 1 and done.stderr.startswith("hangscope: standard input is no hangscope")
+        assert done.returncode == 1 and done.stderr.startswith("hangscope: nothing in standard input is")

@@ -24,6 +24,7 @@ from hangscope.collectors import (
     output,
     process,
     procfs,
+    recorder_files,
     registry,
     target_files,
 )
@@ -31,7 +32,13 @@ from hangscope.collectors.agent import sampling
 from hangscope.collectors.interface import Context, Target
 
 RANKS = 4
-COLLECTORS = (process.COLLECTOR, environment.COLLECTOR, output.COLLECTOR, nccl_log.COLLECTOR)
+COLLECTORS = (
+    process.COLLECTOR,
+    environment.COLLECTOR,
+    recorder_files.COLLECTOR,
+    output.COLLECTOR,
+    nccl_log.COLLECTOR,
+)
 SLEEP = "import time; print('ready', flush=True); time.sleep(120)"
 
 
@@ -121,8 +128,8 @@ def test_the_cells_are_the_same_and_most_children_are_saved(
     assert alone["output", 0, first][2]["files"][0]["tail"] == "ready\n"
     assert alone["process", 1, first][2]["cmdline"][1:] == ["-c", SLEEP]
     assert alone["environment", 0, first][2]["variables"]["RANK"] == "0"
-    # process and output twice, environment once; nccl_log again only of the rank that has one
-    assert (single, len(children)) == (6 * RANKS + 1, 7)
+    # process and output twice, environment and recorder_files once; nccl_log again only of who has one
+    assert (single, len(children)) == (7 * RANKS + 1, 8)
 
 
 def test_one_that_blocks_loses_only_its_own(ranks: list[Target], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def serve():
             time.sleep(60)
         if mode == "nonsense":
             stream.sendall(b"SSH-2.0-x\\r\\n")
-        elif mode == "old" and "wait" in path:
+        elif mode == "old" and "wait" in path or {"nccl": "fr_trace", "cpu": "nccl"}.get(mode, "-") in path:
             stream.sendall(b"HTTP/1.1 404 Not Found\\r\\n\\r\\n")
         else:
             cut = 5 if mode == "cut" else 0
@@ -93,6 +93,7 @@ def test_the_server_is_found_by_its_accepting_thread_and_asked(kind: str, tmp_pa
     answers = {name: json.loads(data) for name, data in result.artifacts}
     assert answers == {
         "fr_trace.json": {"path": "/handler/fr_trace_json", "method": "POST"},
+        "nccl_trace.json": {"path": "/handler/dump_nccl_trace_json", "method": "POST"},
         "wait_counters.json": {"path": "/handler/wait_counter_values", "method": "POST"},
     }
 
@@ -100,7 +101,7 @@ def test_the_server_is_found_by_its_accepting_thread_and_asked(kind: str, tmp_pa
 @pytest.mark.parametrize(
     ("mode", "status", "reason", "artifacts"),
     [
-        ("old", PARTIAL, "answers 404", ["fr_trace.json"]),
+        ("old", PARTIAL, "answers 404", ["fr_trace.json", "nccl_trace.json"]),
         ("cut", ERROR, "was cut", []),
         ("nonsense", ERROR, "no HTTP server", []),
     ],
@@ -111,6 +112,19 @@ def test_answers_that_are_none(mode: str, status: str, reason: str, artifacts: l
     assert result.status == status
     assert reason in str(result.reason)
     assert [name for name, _ in result.artifacts] == artifacts
+
+
+@pytest.mark.parametrize(("mode", "trace"), [("cpu", "fr_trace"), ("nccl", "nccl_trace")])
+def test_of_the_two_recorders_a_build_may_have_one(mode: str, trace: str) -> None:
+    with server("inet", mode) as pid:
+        ctx = victims.context(pid)
+        results = [recorder.COLLECTOR.collect(ctx, ctx.targets[0]) for _ in range(2)]
+    for result in results:
+        assert (result.status, result.reason) == (OK, None)
+        assert [name for name, _ in result.artifacts] == [f"{trace}.json", "wait_counters.json"]
+    (lacking,) = ctx.shared[recorder.LACKING]
+    assert lacking[2] == {"cpu": "dump_nccl_trace_json", "nccl": "fr_trace_json"}[mode]
+    assert (ctx.targets[0][:2] in ctx.shared.get(recorder.ANSWERED, ())) == (mode == "nccl")
 
 
 def test_a_stopped_server_costs_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +269,9 @@ time.sleep(600)
 def test_a_real_torch_worker_server_answers() -> None:
     pytest.importorskip("torch")
     with victims.victim(TORCH) as pid:
+        # a thread of it takes its name a moment after it was started
+        names = Path(f"/proc/{pid}/task")
+        victims.wait_until(lambda: any("pt_workerserv" in p.read_text() for p in names.glob("*/comm")))
         result = ask(pid)
     assert result.status == OK, result.reason
     answers = {name: json.loads(data) for name, data in result.artifacts}

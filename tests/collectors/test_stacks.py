@@ -52,6 +52,7 @@ def test_a_quiet_process_is_read_without_being_stopped(tmp_path: Path) -> None:
         main = next(thread for thread in found["threads"] if thread["thread_name"] == "MainThread")
         assert main["os_thread_id"] == pid
         assert any(owner == pid and file.endswith("threading.py") for owner, file, _ in ctx.shared["frames"])
+        assert ctx.shared[stacks.GIL_OWNERS] == {ctx.targets[0][:2]: [None]}
     assert spy.blocking_calls() == []
 
 
@@ -68,6 +69,8 @@ def test_a_busy_thread_tears_only_itself_and_is_fetched_by_a_short_stop(tmp_path
         assert functions(ctx, result)["sleeper"][0] == "sleeper"
         assert stopped_tasks(pid) == []
         assert len(spy.blocking_calls()) == 1
+        spinner = next(t["os_thread_id"] for t in found["threads"] if t["thread_name"] == "spinner")
+        assert ctx.shared[stacks.GIL_OWNERS][ctx.targets[0][:2]] in ([spinner], [None])
 
         outsider = Target(pid, 0, "launcher")
         ctx = context(pid, py_spy=spy.path)
