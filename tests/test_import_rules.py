@@ -25,6 +25,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "hangscope/bundle": ("stdlib", *AGENT_SIDE, "hangscope.model", "msgspec"),
     "hangscope/model": ("stdlib", "msgspec", "hangscope.model"),
+    "hangscope/catalog": (
+        "stdlib",
+        "msgspec",
+        "tomli",
+        "hangscope.errors",
+        "hangscope.report",
+        "hangscope.catalog",
+    ),
     "hangscope/report": (
         "stdlib",
         "msgspec",

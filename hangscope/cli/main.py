@@ -15,12 +15,13 @@ from types import ModuleType
 
 from .. import __version__
 from ..errors import HangscopeError
-from . import agent, analyze, capture, demo, doctor, list_jobs, options, show, streams, times
+from . import agent, analyze, capture, demo, doctor, explain, list_jobs, options, show, streams, times
 
 COMMANDS: tuple[tuple[str, ModuleType], ...] = (
     ("capture", capture),
     ("analyze", analyze),
     ("show", show),
+    ("explain", explain),
     ("doctor", doctor),
     ("demo", demo),
     ("agent", agent),

@@ -50,6 +50,8 @@ def _lines(verdict: Verdict, style: Style) -> list[Line]:
     if verdict.why_not_higher:
         lines.append((f"confidence {verdict.confidence}: {verdict.why_not_higher}", "dim", False))
     lines.extend(_next(verdict))
+    if verdict.cause:
+        lines.append((f"more on it: hangscope explain {verdict.cause}", "", False))
     lines.append((_footer(verdict), "dim", True))
     return lines
 
