@@ -33,6 +33,9 @@ def hidden_wait(picture: Picture, ranks: Sequence[int], operations: Sequence[Ope
     groups = {lane.key[1] for lane in picture.lanes if lane.key[0] == "torch"}
     if len(silent) > 1 or (silent and len(groups) > 1):
         return f"{ranks_phrase(silent)} may wait in a send or receive, which gloo's recorder does not note"
+    leading = [operation for operation in operations if set(operation.lacking) & set(ranks)]
+    if recorded.keys() & set(ranks) and leading and all(operation.lane.counted for operation in leading):
+        return f"the recorders of {ranks_phrase(ranks)} do not show what the launches say: another moment"
     unseen = [rank for rank in ranks if rank not in recorded]
     proof = [operation for operation in operations if set(operation.lacking) & set(unseen)]
     if not proof:
@@ -93,8 +96,9 @@ def _candidates(picture: Picture, operations: Iterable[Operation]) -> set[int]:
 
 
 def _of_counts(picture: Picture, ranks: Sequence[int], operations: Sequence[Operation]) -> str | None:
-    if len(ranks) > 1:
-        return f"launches do not show which of {ranks_phrase(ranks)} waits for another one of them"
+    behind = {rank for operation in operations for rank in operation.lacking}
+    if len(behind) > 1:
+        return f"launches do not show which of {ranks_phrase(behind)} waits for another one of them"
     rank = ranks[0]
     if any(op.lane.key[0].startswith("ras:") and len(op.joined) + len(op.lacking) < 3 for op in operations):
         return f"of two ranks either may have left the path: counts do not show what rank {rank} is in"

@@ -76,6 +76,8 @@ def _add_group(
     standing.timed = standing.timed or (record.partial is None and _tells_starts(record))
     for operation in numbers:
         standing.add(_occurrence(operation, record.ref))
+    if record.partial is not None and not record.entries:
+        return  # counters without any entry: nothing tells of which moment they are
     if group.enqueued is not None and group.enqueued >= 0:
         standing.enter(group.enqueued)
     if group.started is not None and group.started >= 0:
